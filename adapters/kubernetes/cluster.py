@@ -78,12 +78,11 @@ from overspan.adapters.kubernetes.settings import Settings, read_settings
 from overspan.adapters.kubernetes.shells import enter_pod
 from overspan.adapters.kubernetes.steps import StepSource, prepare_step
 from overspan.adapters.kubernetes.tunnels import prepare_python
-from overspan.adapters.traits import Traits
+from overspan.adapters.traits import Traits, choose_modes
 from overspan.bridge.model.checkpoints.listings import FolderListing
 from overspan.bridge.model.errors import Conflict, InvalidRequest, NotFound, OverspanError, Unreachable
 from overspan.bridge.model.job import Job, Placement
 from overspan.bridge.model.spec import TaskSpec
-from overspan.bridge.model.storage import MountMode
 from overspan.bridge.runtime.data.rescue import RescuedData
 
 _log = logging.getLogger(__name__)
@@ -141,7 +140,7 @@ class KubernetesCluster:
             default_partition=self.default_partition,
             known_nodes=self.known_nodes,
             longest_time=self.longest_time,
-            mount_modes=frozenset({MountMode.COPY, MountMode.MOUNT_CACHED}),
+            mount_modes=choose_modes(bool(self._settings.data_fuse)),
             find_mount_obstacle=find_mount_obstacle,
             prepare_step=self.prepare_step,
             remote_python=self.remote_python,

@@ -228,6 +228,8 @@ class Settings(DocumentModel):
     """The image, with python3, of pods that look for checkpoints where no pod of the job can; empty: `image`."""
     data_image: Text = ""
     """The image, with python3, of the containers that move the data of object stores; empty: the task's."""
+    data_fuse: Text = ""
+    """The extended resource by which a pod gets /dev/fuse, to read MOUNT through the store; empty: it is brought."""
     data_cache: Volume | None = Field(default=None, examples=["{hostPath: {path: /var/cache/overspan}}"])
     """Where what jobs only read of object stores is kept for the next ones; None: each pod fetches its own."""
     data_cache_size: Mebibytes | None = None

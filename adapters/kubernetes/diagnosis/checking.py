@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from overspan.adapters.abilities import Finding
-from overspan.adapters.kubernetes.api.answers import to_error
+from overspan.adapters.kubernetes.api.answers import ApiAnswer, to_error
 from overspan.adapters.kubernetes.api.connection import Connection
 from overspan.adapters.kubernetes.api.discovery import Right, find_backend, may, read_version
 from overspan.adapters.kubernetes.api.quantities import read_amounts
@@ -17,7 +17,7 @@ from overspan.adapters.kubernetes.api.rights import judge_rights, list_extras, l
 from overspan.adapters.kubernetes.diagnosis.trial import DEADLINE, LABEL, try_names
 from overspan.adapters.kubernetes.launches.gang import GangBackend
 from overspan.adapters.kubernetes.manifests.small_pods import SmallPod, render_small_pod
-from overspan.adapters.kubernetes.observation.nodes import ask_nodes
+from overspan.adapters.kubernetes.observation.nodes import ask_nodes, list_parts
 from overspan.adapters.kubernetes.observation.records import read_time
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.bridge.model.errors import OverspanError
@@ -55,6 +55,8 @@ def check_cluster(connection: Connection, settings: Settings) -> list[Finding]:
     findings += _try("submit", lambda: _check_submit(connection, settings, namespace))
     findings += _try("quota", lambda: _check_quota(connection, namespace))
     findings += _try("nodes", lambda: [_check_nodes(connection, settings)])
+    if settings.data_fuse:
+        findings += _try("mounts", lambda: [_check_mounts(connection, settings.data_fuse)])
     if all(finding.works for finding in findings if finding.what in ("namespace", "rights", "submit")):
         findings += _try("names", lambda: try_names(connection, settings))
     return findings
@@ -176,3 +178,21 @@ def _check_nodes(connection: Connection, settings: Settings) -> Finding:
     gpus = sum(node.gpus for node in nodes)
     seen = f"{up} of {len(nodes)} take pods; {sum(node.cpus for node in nodes):g} CPUs, {gpus} GPUs"
     return Finding("nodes", up > 0, seen, "" if up else "no node takes pods: see `sinfo` for the reasons")
+
+
+def _check_mounts(connection: Connection, resource: str) -> Finding:
+    nodes: list[Mapping[str, Any]] = []
+    for part in list_parts(connection, "/api/v1/nodes", {}):
+        if isinstance(part, ApiAnswer):
+            return Finding("mounts", True, f"not told: nodes cannot be listed, which have {resource}")
+        nodes += part
+    return judge_mounts(nodes, resource)
+
+
+def judge_mounts(nodes: Sequence[Mapping[str, Any]], resource: str) -> Finding:
+    """Whether nodes give their pods the device by which MOUNT is read through the store."""
+    given = [read_amounts((node.get("status") or {}).get("allocatable") or {}).get(resource, 0.0) for node in nodes]
+    count = sum(amount > 0 for amount in given)
+    seen = f"{count} of {len(nodes)} nodes have {resource}: pods with MOUNT run on these alone"
+    remedy = "have a device plugin give pods /dev/fuse by that name, or leave `data_fuse` of this cluster out"
+    return Finding("mounts", count > 0, seen, "" if count else remedy)

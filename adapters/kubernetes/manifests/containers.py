@@ -12,7 +12,7 @@ from overspan.adapters.kubernetes.manifests.hooks import render_hook
 from overspan.adapters.kubernetes.manifests.host_network import render_port_check
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import has_names, name_anchor, name_domain
-from overspan.adapters.kubernetes.manifests.resources import Needs
+from overspan.adapters.kubernetes.manifests.resources import Needs, is_mounted
 from overspan.adapters.kubernetes.manifests.scripts import (
     HOLD_PODS,
     MAX_TEXT,
@@ -24,7 +24,7 @@ from overspan.adapters.kubernetes.manifests.scripts import (
     Work,
     make_work_command,
 )
-from overspan.adapters.kubernetes.manifests.storage import link_storage, mount_storage, render_movers
+from overspan.adapters.kubernetes.manifests.storage import enter_mounts, link_storage, mount_storage, render_movers
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, merge_mounts, render_volumes
 from overspan.adapters.kubernetes.observation.launch_summaries import has_start_gate
 from overspan.adapters.kubernetes.observation.records import GO, MAIN, MEMBERS, NOTICE
@@ -68,6 +68,8 @@ def render_main(parts: Parts) -> tuple[Document, Document | None]:
         "image": choose_image(task, parts.settings),
         **make_work_command(make_work(parts), shares=parts.shares),
     }
+    if is_mounted(task, parts.settings):
+        container.update(enter_mounts(task, parts.files.workdir or "/", container))
     asked = {"requests": parts.needs.requests, "limits": parts.needs.limits}
     resources = {kind: dict(found) for kind, found in asked.items() if found}
     if resources:

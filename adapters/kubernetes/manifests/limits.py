@@ -7,7 +7,7 @@ import re
 from overspan.adapters.kubernetes.launches.gang import GANG_SCHEDULERS, BackendChoice
 from overspan.adapters.kubernetes.logs.outputs import choose_outputs, expand, runs_script
 from overspan.adapters.kubernetes.manifests.exporting import choose_exported
-from overspan.adapters.kubernetes.manifests.resources import note_needs
+from overspan.adapters.kubernetes.manifests.resources import is_mounted, note_needs
 from overspan.adapters.kubernetes.manifests.scripts import RUN_DIR
 from overspan.adapters.kubernetes.manifests.storage import is_kept
 from overspan.adapters.kubernetes.manifests.volumes import find_shared
@@ -76,6 +76,11 @@ def _note_task(job: Job, task: TaskSpec, settings: Settings) -> list[str]:
         notes.append(f"{task.name}: without a time limit its pods end after {days:g} days (`default_time`)")
     if runs_script(job, task):
         notes += _note_script(job, task, settings)
+    if is_mounted(task, settings):
+        notes.append(
+            f"{task.name}: MOUNT is read through the store by a mount of the pod's own, which needs python3 (3.9 or "
+            f"newer) in the task's image, and a node with {settings.data_fuse} (`data_fuse`)"
+        )
     if task.flushes:
         fate = "is lost with its pod: `span data rescue` cannot bring it back"
         if is_kept(task, settings):

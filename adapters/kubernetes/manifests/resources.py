@@ -58,11 +58,18 @@ def render_needs(task: TaskSpec, settings: Settings) -> Needs:
         extended[choice.resource] = extended.get(choice.resource, 0) + int(choice.gpus.count)
         if choice.values:
             expressions = ({"key": choice.label, "operator": "In", "values": list(choice.values)},)
+    if is_mounted(task, settings):
+        extended.setdefault(settings.data_fuse, 1)
     for name, amount in extended.items():
         requests[name] = limits[name] = str(amount)
     # Nodes with devices are mostly kept for those who ask for them, by a taint of the resource's name.
     tolerations = tuple({"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in extended)
     return Needs(requests, limits, expressions, tolerations, int(choice.gpus.count) if choice else 0)
+
+
+def is_mounted(task: TaskSpec, settings: Settings) -> bool:
+    """Whether the pods of a task read folders of stores through mounts of their own."""
+    return bool(settings.data_fuse) and any(mount.read_through for mount in task.storage)
 
 
 def render_cpus(milli: int) -> str:

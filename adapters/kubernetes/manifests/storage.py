@@ -20,8 +20,10 @@ from overspan.adapters.contract import Launch
 from overspan.adapters.kubernetes.manifests.launch_plans import LaunchPlan
 from overspan.adapters.kubernetes.manifests.names import label_launch, name_anchor
 from overspan.adapters.kubernetes.manifests.programs import build_program
+from overspan.adapters.kubernetes.manifests.resources import is_mounted
 from overspan.adapters.kubernetes.manifests.scripts import BASE, make_command
 from overspan.adapters.kubernetes.manifests.volumes import VOLUME_PREFIX, Mounts, check_targets, resolve_target
+from overspan.adapters.kubernetes.observation.evidence import SETUP_FAILED
 from overspan.adapters.kubernetes.observation.records import ATTEMPT, FETCHER, INDEX, MOVER
 from overspan.adapters.kubernetes.settings import Settings
 from overspan.adapters.settings import to_bytes
@@ -31,6 +33,7 @@ from overspan.bridge.model.job import Job
 from overspan.bridge.model.spec import JobSpec, TaskSpec
 from overspan.bridge.model.storage import MountMode, StorageMount, StoreAccess
 from overspan.bridge.runtime.data.mounts import place_mount
+from overspan.bridge.runtime.data.pod_mounts import FOLDER, NOTE, SERVED
 from overspan.bridge.runtime.data.requests import ABANDON_FILE, END_FILE, PLACE_VARIABLES
 
 Document = dict[str, Any]
@@ -39,6 +42,7 @@ _ROOT = f"{BASE}/data"
 _PROGRAM_DIR = f"{BASE}/data-program"
 _HOME_DIR = f"{BASE}/data-home"
 _CACHE_DIR = f"{BASE}/data-cache"
+_MOUNTS_DIR = f"{BASE}/mounts"
 _VOLUME, _PROGRAM_VOLUME, _STORES_VOLUME, _CACHE_VOLUME = (
     f"{VOLUME_PREFIX}{end}" for end in ("data", "data-program", "stores", "data-cache")
 )
@@ -64,6 +68,17 @@ _RUN = (
     "# A signal ends a wait too.\n"
     "while kill -0 $child 2>/dev/null; do wait $child; code=$?; done\n"
     "exit $code\n"
+)
+_ENTER = (
+    "# Mounts what is read through its store, or says why it was brought, and becomes the task's shell.\n"
+    f'while read -r _line; do echo "span: $_line" >&2; done <{_MOUNTS_DIR}/{NOTE}\n'
+    "_targets=$1; shift\n"
+    f'[ -e {_MOUNTS_DIR}/{SERVED} ] || exec "$@"\n'
+    "command -v python3 >/dev/null 2>&1 || {\n"
+    "  echo 'span: error: the image has no python3, which MOUNT needs; MOUNT_CACHED needs none' >&2\n"
+    f"  echo '{SETUP_FAILED}' >/dev/termination-log; exit 1\n"
+    "}\n"
+    f'exec python3 -I -S {_PROGRAM_DIR}/{_PROGRAM} enter {_MOUNTS_DIR} "$_targets" \'{SETUP_FAILED}\' "$@"\n'
 )
 ABANDON_WORDS = ("/bin/sh", "-c", f": >{_ROOT}/{ABANDON_FILE}")
 """What has `data` give up what it has not sent, and end with its pod."""
@@ -98,7 +113,21 @@ def mount_storage(job: Job, task: TaskSpec, workdir: str, settings: Settings) ->
     check_targets(task, [mount["mountPath"] for mount in mounts])
     kept = settings.data_volume if is_kept(task, settings) else None
     source = {"emptyDir": {}} if kept is None else kept.source
+    if is_mounted(task, settings):
+        mounts.append({"name": _VOLUME, "mountPath": _MOUNTS_DIR, "subPath": FOLDER})
+        mounts.append({"name": _PROGRAM_VOLUME, "mountPath": _PROGRAM_DIR, "readOnly": True})
     return Mounts(({"name": _VOLUME, **source},), tuple(mounts))
+
+
+def enter_mounts(task: TaskSpec, workdir: str, work: Mapping[str, Any]) -> Document:
+    """`command` and `args` of a task's container that mounts first and becomes `work` then, a container's fields."""
+    targets = [_locate(*each, workdir) for each in _list_mounted(task)]
+    words = make_command(_ENTER, [json.dumps(targets)])
+    return {**words, "args": [*words["args"], *work["command"], *work.get("args", ())]}
+
+
+def _list_mounted(task: TaskSpec) -> list[tuple[int, TaskSpec, StorageMount]]:
+    return [(number, task, mount) for number, mount in enumerate(task.storage) if mount.read_through]
 
 
 def is_kept(task: TaskSpec, settings: Settings) -> bool:
@@ -175,6 +204,8 @@ def render_movers(plan: LaunchPlan, task: TaskSpec, settings: Settings, main: Ma
         facts["cache"] = {"path": _CACHE_DIR, "limit": to_bytes(settings.data_cache_size)}
     if is_kept(task, settings):
         facts["kept"] = True
+    if is_mounted(task, settings):
+        facts["fuse"] = True
     text = json.dumps(facts, separators=(",", ":"))
     own = {key: main[key] for key in _OF_TASK if key in main}
     if settings.data_image:

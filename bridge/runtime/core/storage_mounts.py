@@ -58,14 +58,19 @@ class FileServer:
         """
         if own.method != isolation.NAMESPACE:
             isolation.enter_namespaces()
-        for folder in folders:
-            fd = mount_folder(folder)
-            sockets.send_descriptor(self._line, b"M", fd)
-            os.close(fd)
-        ready = self._line.recv(1) == READY
-        self._line.close()
-        if not ready:
-            raise OSError(errno.EIO, "the server of the mounted folders ended at its start")
+        hand_over(self._line, folders)
+
+
+def hand_over(line: Socket, folders: Sequence[str]) -> None:
+    """Mount a file system on each folder, and have the server at the other end of a line serve them. Raises OSError."""
+    for folder in folders:
+        fd = mount_folder(folder)
+        sockets.send_descriptor(line, b"M", fd)
+        os.close(fd)
+    ready = line.recv(1) == READY
+    line.close()
+    if not ready:
+        raise OSError(errno.EIO, "the server of the mounted folders ended at its start")
 
 
 def mount_folder(folder: str) -> int:

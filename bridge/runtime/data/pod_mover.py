@@ -3,14 +3,16 @@
     fetch ROOT DOCUMENT    bring the data below ROOT, and end
     send ROOT DOCUMENT     send what is written there until ROOT/end appears, then all that is left, and end; what is
                            left is given up when ROOT/abandon appears
+    serve ROOT DOCUMENT    serve what the task's container mounts (pod_mounts.py)
+    enter FOLDER TARGETS FAILURE WORD...    mount that, and become the program of these words
     renew ROOT             take the stores of a line of JSON, whose credentials are newer than those that are mounted
 
 DOCUMENT is JSON: {"job": N, "task": NAME, "mounts": [...]}, {"cache": {"path", "limit"}} where contents are kept for
-other pods on a volume (cache.py), and {"kept": true} where ROOT outlives the pod, so that only what could not be sent
-is left there. Where several pods write the same folders, variables say which one this is
-(`read_place`). What came of it is left in the container's termination log: words where data could not be brought,
-{"error", "left"} where it was to be sent. A container that is started again goes on: what was asked and answered is
-below ROOT too.
+other pods on a volume (cache.py), {"fuse": true} where the pod has the device to mount with, and {"kept": true} where
+ROOT outlives the pod, so that only what could not be sent is left there. Where several pods write the same folders,
+variables say which one this is (`read_place`). What came of it is left in the container's termination log: words where
+data could not be brought, {"error", "left"} where it was to be sent. A container that is started again goes on: what
+was asked and answered is below ROOT too.
 """
 
 from __future__ import annotations
@@ -33,12 +35,14 @@ from overspan.bridge.runtime.core.run_directory import RunDirectory
 from overspan.bridge.runtime.data.cache import open_cache, open_usual_cache, write_cache_settings
 from overspan.bridge.runtime.data.mover import Mover
 from overspan.bridge.runtime.data.peers import PeerPlace
+from overspan.bridge.runtime.data.pod_mounts import FOLDER, enter, prepare, serve, start_server
 from overspan.bridge.runtime.data.requests import (
     ABANDON_FILE,
     END,
     END_FILE,
     FETCH,
     FLUSH,
+    MOUNT,
     PASSES,
     PLACE_VARIABLES,
     DataAnswer,
@@ -95,9 +99,9 @@ class PodMover:
         self._files.make()
         self._thread.start()
 
-    def fetch(self) -> int:
-        """Have the task's data brought; gives the exit code."""
-        request = DataRequest(FETCH, self._task)
+    def fetch(self, kind: str = FETCH) -> int:
+        """Have the task's data brought, with MOUNT all but what is mounted; gives the exit code."""
+        request = DataRequest(kind, self._task)
         self._files.ask(request)
         answer = self._read_answer(request)
         while answer is None:
@@ -133,7 +137,11 @@ class PodMover:
         """Remove all but what could not be sent. What is mounted there stays."""
         self._files.ask(DataRequest(END, self._task))
         self._thread.join(_CLEAR_SECONDS)
-        for path in (os.path.join(self._root, "run"), open_usual_cache(self._root).path):
+        for path in (
+            os.path.join(self._root, "run"),
+            os.path.join(self._root, FOLDER),
+            open_usual_cache(self._root).path,
+        ):
             shutil.rmtree(path, ignore_errors=True)
         for path in (self._end_file, self._abandon_file):
             if os.path.exists(path):
@@ -168,16 +176,37 @@ def renew(root: str, line: str) -> int:
     return 0
 
 
+def mount_and_run(folder: str, targets: str, failure: str, *program: str) -> int:
+    """Mount the targets of a list in JSON, and become a program; `failure` is left in the log if that fails."""
+    try:
+        enter(folder, json.loads(targets), program)
+    except OSError as error:
+        print(f"span: error: the folders of stores cannot be mounted: {error}", file=sys.stderr, flush=True)
+        with open(TERMINATION_LOG, "w", encoding="utf-8") as file:
+            file.write(failure)
+    return 1
+
+
 def main(words: Sequence[str]) -> int:
-    """Do one of the three; gives the exit code."""
+    """Do one of these; gives the exit code."""
     if words[0] == "renew":
         return renew(words[1], sys.stdin.readline())
+    if words[0] == "enter":
+        return mount_and_run(*words[1:])
     verb, root, text = words
+    job = read_job(text)
+    if verb == "serve":
+        return serve(root, job)
+    kind = FETCH
     if verb == "fetch":
         place_cache(root, text)
-    mover = PodMover(root, read_job(text), read_place(os.environ))
+        if json.loads(text).get("fuse") and prepare(root, job):
+            kind = MOUNT
+    else:
+        start_server(root, text)
+    mover = PodMover(root, job, read_place(os.environ))
     mover.start()
-    code = mover.send() if verb == "send" else mover.fetch()
+    code = mover.send() if verb == "send" else mover.fetch(kind)
     if verb == "fetch":
         open_cache(root).trim()
     elif json.loads(text).get("kept"):

@@ -22,7 +22,7 @@ from overspan.bridge.runtime.data.fuse.blocks import MEMORY, BlockCache
 from overspan.bridge.runtime.data.fuse.facts import StoreFacts, StoreWaits
 from overspan.bridge.runtime.data.fuse.folder import MountedFolder
 from overspan.bridge.runtime.data.fuse.operations import FolderOperations
-from overspan.bridge.runtime.data.fuse.session import FuseSession
+from overspan.bridge.runtime.data.fuse.session import PROC, FuseSession
 from overspan.bridge.runtime.data.fuse.threads import open_pool
 from overspan.bridge.runtime.data.mounts import MountFolder, read_folder
 from overspan.bridge.runtime.data.s3 import S3Store
@@ -33,7 +33,7 @@ _FETCHERS = 8
 """Requests for content that are under way at once."""
 
 
-def open_session(root: str, folder: MountFolder, fd: int, memory: int = MEMORY) -> FuseSession:
+def open_session(root: str, folder: MountFolder, fd: int, memory: int = MEMORY, proc: str = PROC) -> FuseSession:
     """The session of one mount. Raises ObjectStoreError and OSError."""
     name = folder.mount.store
     store = S3Store(read_store(root, name), folder.url.bucket, credentials=StoreFile(root, name))
@@ -41,7 +41,7 @@ def open_session(root: str, folder: MountFolder, fd: int, memory: int = MEMORY) 
     facts = StoreFacts(store, folder.url.key, waits)
     cache = BlockCache(store, waits, open_pool(_FETCHERS), memory)
     files = MountedFolder(folder.files, store, facts, waits)
-    return FuseSession(fd, FolderOperations(files, cache), log)
+    return FuseSession(fd, FolderOperations(files, cache), log, proc)
 
 
 def log(text: str) -> None:
@@ -73,12 +73,15 @@ def _serve(session: FuseSession) -> None:
 def main(words: Sequence[str]) -> int:
     """Serve until the last mount has ended."""
     root, number, text = words
+    return serve_line(root, socket.socket(fileno=int(number)), json.loads(text))
+
+
+def serve_line(root: str, line: socket.socket, paths: Sequence[str], proc: str = PROC) -> int:
+    """The same for one end of a line; `proc` is where the processes of the program are seen."""
     kernel.set_comm(COMM)
     os.umask(0)
     raise_limit()
-    line = socket.socket(fileno=int(number))
     sessions = []
-    paths = json.loads(text)
     for path in paths:
         packet, fd = sockets.receive_descriptor(line, 1)
         folder = read_folder(path)
@@ -86,7 +89,7 @@ def main(words: Sequence[str]) -> int:
             # The program is not started, or the description of its storage is gone.
             return 1
         try:
-            sessions.append(open_session(root, folder, fd, MEMORY // len(paths)))
+            sessions.append(open_session(root, folder, fd, MEMORY // len(paths), proc))
         except OSError as error:
             log(f"span: error: {folder.mount.url} cannot be mounted: {error.strerror or error}")
             return 1

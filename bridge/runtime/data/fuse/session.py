@@ -26,6 +26,7 @@ _WAITING = 32
 """Requests that may wait for the store at once."""
 _WRITING = 8
 """Those that may wait for the disk."""
+PROC = "/proc"
 _KILLED = 1 << 8
 """SIGKILL in the masks of /proc/PID/status."""
 
@@ -50,10 +51,11 @@ class FuseOperations(Protocol):
 
 
 class FuseSession:
-    """One mount, by its descriptor of /dev/fuse."""
+    """One mount, by its descriptor of /dev/fuse. `proc` is where the processes that have mounted it are seen."""
 
-    def __init__(self, fd: int, operations: FuseOperations, log: Callable[[str], None]) -> None:
+    def __init__(self, fd: int, operations: FuseOperations, log: Callable[[str], None], proc: str = PROC) -> None:
         """Start its threads. Raises OSError."""
+        self._proc = proc
         self._fd = fd
         self._operations = operations
         self._log = log
@@ -144,7 +146,7 @@ class FuseSession:
         with self._lock:
             interrupted = list(self._interrupted.values())
         for request in interrupted:
-            if is_killed(request.pid) and self._finish(request):
+            if is_killed(request.pid, self._proc) and self._finish(request):
                 self._write(protocol.encode_reply(request.unique, (), errno.EINTR))
 
     def _write(self, parts: list[Buffer]) -> None:
@@ -156,10 +158,10 @@ class FuseSession:
                 self._log(f"span: error: an answer to the kernel failed: {error}")
 
 
-def is_killed(pid: int) -> bool:
+def is_killed(pid: int, proc: str = PROC) -> bool:
     """Whether a process is gone, or is being killed: the kernel gives each of its threads a KILL then."""
     try:
-        text = kernel.read_file(f"/proc/{pid}/status")
+        text = kernel.read_file(f"{proc}/{pid}/status")
     except OSError:
         return True
     masks = (line[7:] for line in text.split(b"\n") if line.startswith((b"SigPnd:", b"ShdPnd:")))

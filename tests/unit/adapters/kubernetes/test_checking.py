@@ -28,7 +28,13 @@ from overspan.adapters.kubernetes.api.rights import (
     name_rights,
     write_grants,
 )
-from overspan.adapters.kubernetes.diagnosis.checking import check_cluster, judge_clock, judge_quota, judge_version
+from overspan.adapters.kubernetes.diagnosis.checking import (
+    check_cluster,
+    judge_clock,
+    judge_mounts,
+    judge_quota,
+    judge_version,
+)
 from overspan.adapters.kubernetes.diagnosis.trial import (
     NO_TOOL,
     SIGNAL,
@@ -235,6 +241,14 @@ def test_a_quota() -> None:
     assert judge_quota(quota) == Finding("quota", True, "few: 3 of 4 pods, 1 of 1 services")
     quota["status"] = {"hard": {"requests.cpu": "2"}, "used": {"requests.cpu": "2000m"}}
     assert not judge_quota(quota).works and "requests.cpu" in judge_quota(quota).remedy
+
+
+def test_nodes_that_give_their_pods_the_device_of_mounts_are_counted() -> None:
+    nodes = [{"status": {"allocatable": {"example.com/fuse": amount}}} for amount in ("8", "0")]
+    found = judge_mounts([*nodes, {}], "example.com/fuse")
+    assert found.works and found.seen.startswith("1 of 3 nodes have example.com/fuse")
+    found = judge_mounts(nodes[1:], "example.com/fuse")
+    assert not found.works and "device plugin" in found.remedy and "`data_fuse`" in found.remedy
 
 
 def test_clocks() -> None:

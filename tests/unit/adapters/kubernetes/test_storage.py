@@ -7,6 +7,7 @@ import base64
 import io
 import json
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -121,6 +122,33 @@ def test_what_is_only_read_has_no_such_container_and_the_usual_grace() -> None:
     assert [one["name"] for one in pod["spec"]["initContainers"]] == ["fetch"]
     assert pod["spec"]["terminationGracePeriodSeconds"] == 20
     assert "OVERSPAN_KILL_AFTER" not in json.dumps(pod["spec"]["containers"][0]["env"])
+
+
+def test_a_pod_that_mounts_asks_for_the_device_and_has_no_credentials_and_no_right() -> None:
+    read = replace(cached(), read_through=True)
+    settings = SETTINGS.model_copy(update={"data_fuse": "example.com/fuse"})
+    pod, _ = render(make_job(read, copy()), settings)
+    spec = pod["spec"]
+    (main,), (fetch, data) = spec["containers"], spec["initContainers"]
+    assert [one["resources"]["limits"].get("example.com/fuse") for one in (main, fetch, data)] == ["1", None, None]
+    assert {"key": "example.com/fuse", "operator": "Exists", "effect": "NoSchedule"} in spec["tolerations"]
+    assert not any("securityContext" in one for one in (main, fetch, data))
+    assert main["args"][0] == '["/out"]' and main["args"][1:3] == ["/bin/sh", "-c"]
+    mounted = {mount["mountPath"]: mount for mount in main["volumeMounts"]}
+    assert mounted["/overspan/mounts"]["subPath"] == "mounts" and mounted["/overspan/data-program"]["readOnly"]
+    assert "overspan-stores" not in json.dumps(main)
+    assert all('"fuse":true' in json.dumps(one["args"]).replace("\\", "") for one in (fetch, data))
+    notes = list_notes(make_job(read), settings)
+    assert any("read through the store" in note and "example.com/fuse" in note for note in notes)
+
+
+@pytest.mark.parametrize("resource", ["", "example.com/fuse"])
+def test_a_pod_that_does_not_mount_has_nothing_of_it(resource: str) -> None:
+    # Without the setting, and with it where the job has no MOUNT.
+    mount = cached() if resource else replace(cached(), read_through=True)
+    pod, _ = render(make_job(mount), SETTINGS.model_copy(update={"data_fuse": resource}))
+    text = json.dumps(pod)
+    assert "fuse" not in text.replace("read_through", "") and "/overspan/mounts" not in text
 
 
 def test_a_job_without_storage_has_nothing_of_it() -> None:

@@ -21,6 +21,7 @@ from overspan.bridge.runtime.data.fuse.facts import FACTS_SECONDS, PATIENCE, Sto
 from overspan.bridge.runtime.data.fuse.folder import MountedFolder
 from overspan.bridge.runtime.data.fuse.nodes import NodeTable
 from overspan.bridge.runtime.data.fuse.operations import DiskHandle, FolderOperations
+from overspan.bridge.runtime.data.fuse.session import is_killed
 from overspan.bridge.runtime.data.fuse.threads import open_pool
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoredObject, StoreTrouble
 from overspan.bridge.runtime.data.removals import RemovalNotes
@@ -403,6 +404,16 @@ class TestServer:
         assert storage_mounts.probe_mounts("/") == "there is no /dev/fuse on this node"
         fail(errno.ENOMEM)
         assert code_of(storage_mounts.probe_mounts, "/") == errno.EAGAIN
+
+
+def test_a_program_of_another_pid_namespace_is_seen_where_its_processes_are(tmp_path: Path) -> None:
+    """A pod's server has numbers of processes that are the task's container's."""
+    (tmp_path / "1").mkdir()
+    status = tmp_path / "1" / "status"
+    status.write_text("SigPnd:\t0000000000010000\nShdPnd:\t0000000000000000\n")
+    assert not is_killed(1, str(tmp_path))
+    status.write_text("SigPnd:\t0000000000000100\n")
+    assert is_killed(1, str(tmp_path)) and is_killed(2, str(tmp_path))
 
 
 class TestNodes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ from overspan.bridge.runtime.data.rescue import hold_alone
 from overspan.bridge.runtime.data.stores import write_stores
 
 MOUNT = StorageMount("/out", "s3://pods/run", MountMode.MOUNT_CACHED, "s3")
+READ = replace(MOUNT, read_through=True)
+READ_DOCUMENT = json.dumps({"job": 7, "task": "a", "mounts": [encode(READ)], "fuse": True})
 DOCUMENT = json.dumps({"job": 7, "task": "a", "mounts": [encode(MOUNT)]})
 PROGRAM = (
     "import sys; from overspan.bridge.runtime.data import pod_mover as module\n"
@@ -240,3 +243,49 @@ class TestCache:
         code, said = self._fetch(pod, tmp_path / "file" if place == "file" else Path(place))
         assert (code, b"is not used" in said) == (0, True), said
         assert (Path(place_mount(str(pod.root), 7, self.COPY).files) / "a").read_bytes() == b"1"
+
+
+class TestMounts:
+    """What a pod mounts itself, with the device of this machine."""
+
+    def test_a_program_reads_through_the_store_with_the_server_of_another_container(
+        self, pod: Pod, whole: TestStore, tmp_path: Path
+    ) -> None:
+        whole.open("pods").put("run/a", b"1")
+        with pod.start("fetch", READ_DOCUMENT) as fetch:
+            assert fetch.wait(60) == 0
+        mounts = pod.root / "mounts"
+        assert (mounts / "note").read_text() == "s3://pods/run is read through the store\n"
+        assert list(pod.files.iterdir()) == []
+        target = tmp_path / "target"
+        target.mkdir()
+        words = ["sh", "-c", 'cat "$0/a"; echo 2 > "$0/b"; cat "$0/b"', str(target)]
+        entered = [sys.executable, "-c", PROGRAM, str(pod.message), "enter", str(mounts), json.dumps([str(target)])]
+        with pod.start("serve", READ_DOCUMENT) as server:
+            done = subprocess.run([*entered, "failed", *words], capture_output=True, text=True, timeout=60, check=False)
+            assert (done.stdout, done.returncode) == ("12\n", 0), done.stderr
+            # The mount has ended with the program, and the server with the mount.
+            assert server.wait(60) == 0
+        assert (pod.files / "b").read_text() == "2\n" and list(target.iterdir()) == []
+
+    def test_a_pod_that_cannot_mount_has_all_of_it_brought_and_says_why(self, pod: Pod, whole: TestStore) -> None:
+        whole.open("pods").put("run/a", b"1")
+        limited = "from overspan.bridge.runtime.data import pod_mounts\n"
+        limited += "pod_mounts._try_mount = lambda _: 'it is not allowed'\n" + PROGRAM
+        words = [sys.executable, "-c", limited, str(pod.message), "fetch", str(pod.root), READ_DOCUMENT]
+        assert subprocess.run(words, timeout=60, check=False).returncode == 0
+        note = (pod.root / "mounts" / "note").read_text()
+        assert note == "s3://pods/run was brought here whole before the start: it is not allowed\n"
+        assert not (pod.root / "mounts" / "served").exists() and (pod.files / "a").read_bytes() == b"1"
+
+    def test_a_program_whose_server_ends_before_it_serves_is_not_started(self, pod: Pod) -> None:
+        mounts = pod.root / "mounts"
+        mounts.mkdir()
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.bind(str(mounts / "server"))
+            listener.listen(1)
+            words = [sys.executable, "-c", PROGRAM, str(pod.message), "enter", str(mounts), "[]", "failed", "true"]
+            with subprocess.Popen(words, stderr=subprocess.PIPE, text=True) as entering:
+                listener.accept()[0].close()
+                _, said = entering.communicate(timeout=60)
+        assert "cannot be mounted" in said and pod.message.read_text() == "failed"
