@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from tests.unit.controller.fakes import Bench, begin, end, play, start_job, turn, until
@@ -17,8 +18,7 @@ from overspan.bridge.model.states import State
 
 def _finished(job_id: int, ended_at: float) -> JobEntry:
     job = new_job(job_id, JobSpec("j", (TaskSpec("j"),)), 0.0)
-    object.__setattr__(job, "state", State.COMPLETED)
-    object.__setattr__(job, "ended_at", ended_at)
+    job = replace(job, state=State.COMPLETED, ended_at=ended_at)
     return JobEntry(job, "local", "me")
 
 

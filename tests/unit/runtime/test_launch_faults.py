@@ -36,8 +36,7 @@ def make_job() -> Job:
     """A job whose only attempt has been decided."""
     job = new_job(7, JobSpec("main", (TaskSpec("main", run="true"),)), 1.0)
     attempt = Attempt(0, State.CONFIGURING, 1.0, (NodeRun(0),))
-    object.__setattr__(job.tasks[0], "attempts", (attempt,))
-    return job
+    return replace(job, tasks=(replace(job.tasks[0], attempts=(attempt,)),))
 
 
 class Watched:
