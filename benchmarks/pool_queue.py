@@ -42,6 +42,7 @@ def pool_queue() -> list[Row]:
         used = (processor_seconds([daemon]) - before) / IDLE_SECONDS * 100
         rows.append(Row("the daemon then: processor", used, Bar(size=20), "% of a core"))
         # To cancel them all would take longer than the rest.
+        span.abandoned = True
         for process in span.processes():
             os.kill(process, signal.SIGKILL)
     return rows
