@@ -157,7 +157,7 @@ class LocalCluster:
 
     async def _order(self, orders: Sequence[Order]) -> list[Refusal | None]:
         async with self._lock:
-            later = await give_back(self._dispatch, self._root, orders)
+            later = await give_back(self._dispatch, self._root, orders, self._list_waiting)
             done = [order for order in orders if order.token not in later]
             answers = dict(zip((order.token for order in done), await self._dispatch.order(done), strict=True))
             await self._dispatch.schedule()

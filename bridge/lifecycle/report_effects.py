@@ -19,6 +19,10 @@ from overspan.bridge.model.records import replace
 from overspan.bridge.model.spec import RestartScope, TaskSpec
 from overspan.bridge.model.states import State, move
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 60.0, 1800.0
+"""Seconds before a group across is submitted again of which a part gave up at its start gate; doubled each time."""
+_MOST_DOUBLINGS = 5
+
 
 def _queued(job: Job, event: events.Queued) -> Optional[Job]:
     if event.task:
@@ -42,6 +46,7 @@ def _granted(job: Job, event: events.Granted) -> Optional[Job]:
     placements = (*(place for place in job.placements if not is_carried(job, place.task)), *placements)
     # The cluster that granted the resources runs the job; the other bids end here.
     granted = replace(job, granted_at=event.at, placements=placements, held=False, expected_start=None, bids=())
+    granted = replace(granted, gate_timeouts=0)
     return replace(granted, partition=event.partition) if event.partition else granted
 
 
@@ -114,7 +119,7 @@ def _launch_lost(job: Job, event: events.LaunchLost) -> Optional[Job]:
         job = end_task(job, job.task(name), Cause.CANCEL, event.at)
     ending = job.ending
     if ending is None and cause is Cause.NEVER_STARTED and job.spec.across and job.granted_at is None:
-        return _ask_again(job)
+        return _ask_again(job, event.at)
     if ending is None:
         recovered = _recover(job, payer, cause, event.at)
         if recovered is not None:
@@ -142,14 +147,17 @@ def _find_payer(job: Job) -> TaskSpec:
     return next((spec for spec in ran if spec.primary), (ran or primaries or carried)[0])
 
 
-def _ask_again(job: Job) -> Job:
+def _ask_again(job: Job, at: float) -> Job:
     """Queue a group across again, one of whose parts gave its nodes back at its start gate.
 
-    Nothing has begun, so no budget pays, and the launch is no restart.
+    Nothing has begun, so no budget pays, and the launch is no restart. It waits longer each time, so that a part which
+    never fits does not have the others' nodes held for ever.
     """
-    again = reset(replace(job, unstarted=job.unstarted + 1))
+    begin = at + min(_FIRST_PAUSE * 2 ** min(job.gate_timeouts, _MOST_DOUBLINGS), _LONGEST_PAUSE)
+    again = reset(replace(job, unstarted=job.unstarted + 1, gate_timeouts=job.gate_timeouts + 1))
     tasks = tuple(old if old.over else new for old, new in zip(job.tasks, again.tasks))
-    return replace(again, tasks=tasks, held=job.held, reason=job.reason if job.held else "None")
+    reason = job.reason if job.held else "BeginTime"
+    return replace(again, tasks=tasks, begin=begin, backs_off=True, held=job.held, reason=reason)
 
 
 def _recover(job: Job, payer: TaskSpec, cause: Cause, at: float) -> Optional[Job]:

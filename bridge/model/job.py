@@ -382,6 +382,8 @@ class Job:
     """The highest number that a launch or a bid of it had."""
     unstarted: int = 0
     """How many launch numbers up to the present one put nothing back: bids that never started, and later stages."""
+    gate_timeouts: int = 0
+    """How many launches in a row gave up at their start gates (`never_started`); a grant ends the row."""
     backs_off: bool = False
     """Whether `begin` is the end of a back-off, and not a calendar time that a user named."""
     stage: Optional[Stage] = None

@@ -114,11 +114,11 @@ class Dispatch:
         self.bookings = Bookings(capacity)
         found = await asyncio.to_thread(launches.load_launches, self._root, capacity, self._boot_id)
         for run in found:
-            self._enter(run)
+            self.enter(run)
         for start in range(0, len(waiting), _TAKEN_AT_ONCE):
             part = await asyncio.to_thread(self._make_waiting, waiting[start : start + _TAKEN_AT_ONCE])
             for run in part:
-                self._enter(run)
+                self.enter(run)
             self._refuse_misfits(part)
         names = {run.host for run in found}
         for name in names:
@@ -162,7 +162,7 @@ class Dispatch:
         answers = await asyncio.to_thread(lambda: [self._judge(launch) for launch in wanted])
         for _, run in answers:
             if run is not None and run.handle not in self.runs:
-                self._enter(run)
+                self.enter(run)
                 if run.ticket.gated:
                     self.fresh_tokens.add(run.ticket.token)
         return [answer for answer, _ in answers]
@@ -196,7 +196,8 @@ class Dispatch:
             return Refusal(launch.token, refusal, transient=True, reason="Resources"), None
         return (Refusal(launch.token, refusal), None) if refusal else (accepted, run)
 
-    def _enter(self, run: LocalLaunch) -> None:
+    def enter(self, run: LocalLaunch) -> None:
+        """Follow a launch: a granted one has its booking, a waiting one its place in the queue."""
         self.runs[run.handle] = run
         if run.booking is not None:
             self.bookings.restore(run.handle, run.booking)
@@ -415,8 +416,7 @@ class Dispatch:
         for name in await asyncio.to_thread(list_losses, self._root):
             if name in self.runs and name not in self.lost_launches:
                 await self.lose(self.runs[name].place, "")
-        suspects, self.reports.suspects = self.reports.suspects, {}
-        for handle, known in suspects.items():
+        for handle, known in self.reports.take_suspects().items():
             place = parse_handle(self._root, handle)
             why = known or await asyncio.to_thread(find_damage, place)
             if why and handle not in self.lost_launches:

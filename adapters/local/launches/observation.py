@@ -100,6 +100,11 @@ class Reports:
         """Read a launch again later, because it cannot be read now."""
         self._again.add(handle)
 
+    def take_suspects(self) -> dict[str, str]:
+        """The possibly lost launches, once; without those that wait again, which were read while their files went."""
+        suspects, self.suspects = self.suspects, {}
+        return {handle: why for handle, why in suspects.items() if not self._has_no_files(handle)}
+
     async def collect(self, since: dict[str, str]) -> list[Report]:
         """The current reports. If the caller is cancelled, none counts as reported."""
         if len(self._followed) > 2 * len(since) + 1000:
@@ -121,6 +126,8 @@ class Reports:
         except BaseException:
             self._dirty |= unread
             raise
+        # One that waits again by now has given back what its journal told.
+        news = {handle: told for handle, told in news.items() if not self._has_no_files(handle)}
         found: dict[str, Report] = {}
         for handle in unread:
             report = self._make(places[handle], waited[handle], news.get(handle, _NOTHING), handle in unknown)

@@ -50,7 +50,8 @@ def await_return(lab: Lab, job: int, cluster: str) -> None:
 
 def check_end(lab: Lab, job: int) -> None:
     """Both tasks have run once, and nothing was spent."""
-    shown = lab.until(job, "COMPLETED", timeout=120)
+    # Slurm's part may give up before the other is back: then a minute passes.
+    shown = lab.until(job, "COMPLETED", timeout=240)
     assert shown["restarts"] == 0
     assert (lab.log(job, "trainer"), lab.log(job, "server")) == ("trained\n", "served\n")
     for name in ("trainer", "server"):

@@ -418,6 +418,48 @@ def test_a_cluster_that_does_not_answer_a_hold_is_told_again(monkeypatch: pytest
     play(story)
 
 
+def test_a_users_hold_waits_until_a_part_is_there_that_can_be_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_orders, "PAUSES", (0.001,) * 5)
+
+    async def story(scene: Scene) -> None:
+        leo, kube = scene.parts["leo"], scene.parts["kube"]
+        handle = await scene.submit()
+        cursor, _ = await scene.hear(handle, "", kube=granted("kube", "b", "10.9.0.1"))
+        scene.now += 600
+        cursor, _ = await scene.hear(handle, cursor)
+        kube.silent = True
+        cursor, _ = await scene.hear(handle, cursor, leo=granted("leo", "a", "10.0.0.1"))
+        (early,) = await scene.across.order([Order("u", handle, events.Hold(1.0, "me"))])
+        assert early is not None and early.transient, "no part would keep the launch from its start"
+        kube.silent = False
+        while parse_cursor(cursor).parts["kube"].stage is not GateStage.ASKS:
+            cursor, _ = await scene.hear(handle, cursor)
+        assert await scene.across.order([Order("u", handle, events.Hold(1.0, "me"))]) == [None]
+        assert kube.said[-1] == ("kube-handle", "Hold") and leo.said[1:]
+
+    play(story)
+
+
+def test_a_hold_is_not_sent_again_once_its_launch_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_orders, "PAUSES", (0.05,) * 5)
+
+    async def story(scene: Scene) -> None:
+        kube = scene.parts["kube"]
+        handle = await scene.submit()
+        cursor, _ = await scene.hear(handle, "", kube=granted("kube", "b", "10.9.0.1"))
+        scene.now += 600
+        cursor, _ = await scene.hear(handle, cursor)
+        kube.answer = Refusal("", "it is being ended", transient=True)
+        await asyncio.wait_for(asyncio.gather(scene.across.observe({handle: cursor}, 0.01)), 5)
+        await scene.across.observe({}, 0.01)
+        tries = len(kube.said)
+        assert kube.said[-1] == ("kube-handle", "Hold")
+        await asyncio.gather(*scene.across._gates._sending.values())
+        assert len(kube.said) == tries
+
+    play(story)
+
+
 def test_a_plan_shows_every_part() -> None:
     async def story(scene: Scene) -> None:
         assert scene.across.plan(JOB) == "# --- on leo ---\nstarts a\n# --- on kube ---\nstarts b"

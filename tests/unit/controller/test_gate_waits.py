@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 
 from overspan.adapters.contract import Report
-from overspan.bridge.controller.core.across.gate_waits import LIMIT_SECONDS, find_dearest, find_limit, judge_waits
+from overspan.bridge.controller.core.across.gate_waits import (
+    LIMIT_SECONDS,
+    find_dearest,
+    find_due,
+    find_limit,
+    judge_waits,
+)
 from overspan.bridge.controller.core.across.projection import (
     GateStage,
     LaunchCursor,
@@ -104,6 +111,38 @@ def test_it_is_asked_for_again_once_the_other_side_can_start_and_not_before_it_i
     assert gates.wait(5000) == [] and gates.cursor.granted
 
 
+def test_who_waits_for_a_part_that_its_cluster_cannot_take_back_gives_back_too() -> None:
+    gates = Gates(BOTH)
+    gates.hear("kube", grant("kube"))
+    gates.wait(60)
+    gates.hear("leo", grant("leo"))
+    assert find_due(BOTH, gates.cursor, ()) == gates.now + 60
+    assert find_due(BOTH, gates.cursor, ("kube",)) == math.inf, "it is asked for again at once"
+    assert gates.wait(59) == []
+    assert gates.wait(1) == [Queued(gates.now, "Resources: kube: given back meanwhile: leo")]
+    assert gates.list_stages() == {"kube": GateStage.AWAY, "leo": GateStage.AWAY}
+    gates.settled = ("leo",)
+    assert gates.wait(5000) == [] and gates.list_stages()["leo"] is GateStage.AWAY
+    gates.settled = ("leo", "kube")
+    gates.wait(1)
+    assert gates.list_stages() == {"kube": GateStage.RETURNS, "leo": GateStage.RETURNS}
+
+
+def test_who_waited_for_the_answer_to_a_hold_waits_its_whole_limit_for_the_part_that_comes_back() -> None:
+    gates = Gates(BOTH)
+    gates.hear("kube", grant("kube"))
+    gates.wait(60)
+    gates.hear("leo", grant("leo"))
+    gates.wait(59)
+    gates.settled = ("kube",)
+    gates.wait(0)
+    assert gates.list_stages()["kube"] is GateStage.RETURNS
+    gates.settled = ()
+    assert gates.wait(59) == [] and gates.cursor.parts["leo"].members
+    gates.wait(1)
+    assert gates.list_stages()["leo"] is GateStage.AWAY
+
+
 def test_what_a_part_that_is_away_still_tells_starts_and_ends_nothing() -> None:
     gates = Gates()
     gates.hear("kube", grant("kube"))
@@ -170,5 +209,8 @@ def test_the_limit_is_the_files_start_timeout(named: int | None, limit: int) -> 
     assert find_dearest(job) == "leo"
     assert find_limit(job, "leo") == find_limit(job, "kube") == limit
     # Launches that gave up at the gate count like returns.
-    later = replace(job, launch=3, unstarted=3)
+    later = replace(job, launch=5, unstarted=5, gate_timeouts=3)
     assert (find_limit(later, "leo"), find_limit(later, "kube")) == (limit, 8 * limit)
+    assert find_limit(replace(job, gate_timeouts=500), "kube") == 4 * 3600
+    long = replace(later, spec=replace(job.spec, start_timeout=100_000))
+    assert find_limit(long, "kube") == 100_000

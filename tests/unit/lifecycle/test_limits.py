@@ -200,14 +200,27 @@ def test_a_senseless_expiry_changes_nothing(cause: str) -> None:
 def test_a_group_across_that_gave_back_at_its_start_gate_asks_again_and_spends_nothing() -> None:
     tasks = [primary(cluster="leo"), auxiliary(cluster="kube")]
     world = World(group(*tasks))
-    for launch in (1, 2, 3):
+    pauses = []
+    for launch in range(1, 8):
         assert world.apply(events.LaunchLost(world.now, launch - 1, "never_started"))
         job = world.job
-        assert (job.state, job.launch, job.restarts, job.begin) == (State.PENDING, launch, 0, None)
+        assert (job.state, job.launch, job.restarts, job.backs_off) == (State.PENDING, launch, 0, True)
         assert all(task.restarts == task.recoveries == 0 for task in job.tasks)
+        pauses.append((job.begin or 0.0) - world.now)
+    # A part that never fits does not have the other's nodes held nearly all the time.
+    assert pauses == [60, 120, 240, 480, 960, 1800, 1800]
     # A launch that is lost otherwise is paid for, and one cluster's group still pays for what never started.
-    assert world.apply(events.LaunchLost(world.now, 3, "node"))
+    assert world.apply(events.LaunchLost(world.now, 7, "node"))
     assert [task.recoveries for task in world.job.tasks] == [1, 0]
     alone = World(group(primary(), auxiliary()))
     assert alone.apply(events.LaunchLost(alone.now, 0, "never_started"))
     assert [task.recoveries for task in alone.job.tasks] == [1, 0]
+
+
+def test_a_grant_ends_the_row_of_launches_that_gave_up_at_the_gate() -> None:
+    world = World(group(primary(cluster="leo"), auxiliary(cluster="kube")))
+    for launch in (0, 1):
+        assert world.apply(events.LaunchLost(world.now, launch, "never_started"))
+    assert world.job.gate_timeouts == 2
+    assert world.apply(events.Granted(world.now, ()))
+    assert world.job.gate_timeouts == 0 and world.job.unstarted == 2

@@ -188,7 +188,7 @@ class AcrossCluster:
                 if not reports and len(silences) == len(self._clusters):
                     raise Unreachable("; ".join(silences))
                 return Observation(tuple(reports), time.time(), "; ".join(silences))
-            due = min((find_due(handle, self._cursors[text]) for text, handle in handles.items()), default=math.inf)
+            due = min((self._find_due(text, handle) for text, handle in handles.items()), default=math.inf)
             left = max(min(left, due - self._clock()), 0.0)
             waits = [
                 asyncio.ensure_future(wakeup.wait(left, count)) for wakeup, count in zip(wakeups, seen, strict=True)
@@ -231,6 +231,10 @@ class AcrossCluster:
             if news_told or told.gone or waits.cursor != stored[text]:
                 found.append(Report(text, news_told, str(waits.cursor), told.gone, waits.cursor.native_id))
         return found
+
+    def _find_due(self, text: str, handle: LaunchHandle) -> float:
+        cursor = self._cursors[text]
+        return find_due(handle, cursor, self._gates.list_settled(text, cursor))
 
     def _returns(self, name: str) -> bool:
         return self._clusters[name].traits.returns_grants
@@ -288,6 +292,8 @@ class AcrossCluster:
             if not GateOrders.may_order(cursor):
                 return Refusal(order.token, "a part is being asked for again", transient=True)
             names = [name for name in names if not (self._returns(name) and GateOrders.is_passed_over(cursor, name))]
+            if isinstance(order.event, events.Hold) and not GateOrders.may_hold(cursor, names):
+                return Refusal(order.token, "a part is being taken back", transient=True)
         answers = await _gather({name: self._order_part(name, order, handle.parts[name]) for name in names})
         refusals = [answer for answer in answers.values() if answer is not None]
         if isinstance(order.event, events.SetPeers):

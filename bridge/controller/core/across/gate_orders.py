@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from overspan.adapters.contract import Order, Report
 from overspan.bridge.controller.core.across.projection import (
@@ -39,12 +39,14 @@ class GateOrders:
         self._settled: dict[tuple[str, str], tuple[GateStage, int]] = {}
         """Of which stage and return a part's cluster has answered the order, by handle and cluster."""
         self._count = itertools.count()
+        self._followed: Collection[str] = ()
         self._sending: dict[tuple[str, str], asyncio.Task[None]] = {}
         self.answered = Wakeup()
         """Wakes when a cluster has answered."""
 
     def follow(self, handles: Mapping[str, LaunchHandle], stored: Mapping[str, LaunchCursor]) -> None:
         """Send what is owed by stored cursors, except what is being sent."""
+        self._followed = {text for text, cursor in stored.items() if not cursor.over}
         self._settled = {key: state for key, state in self._settled.items() if key[0] in stored}
         self._sending = {key: task for key, task in self._sending.items() if not task.done()}
         for text, handle in handles.items():
@@ -78,6 +80,12 @@ class GateOrders:
         return cursor.granted or all(part.stage is not GateStage.RETURNS for part in cursor.parts.values())
 
     @staticmethod
+    def may_hold(cursor: LaunchCursor, names: Collection[str]) -> bool:
+        """Whether a user's hold for these parts keeps the launch from its start: one of them asks for its nodes."""
+        parts = (cursor.parts.get(name, PartProgress()) for name in names)
+        return cursor.granted or any(part.stage is GateStage.ASKS and not part.members for part in parts)
+
+    @staticmethod
     def is_passed_over(cursor: LaunchCursor, name: str) -> bool:
         """Whether a user's hold or release is not for a part: it is away, or waits at its gate for its limit."""
         part = cursor.parts.get(name)
@@ -92,6 +100,9 @@ class GateOrders:
     async def _send(self, text: str, name: str, handle: str, part: PartProgress) -> None:
         event = events.Hold(time.time()) if part.stage is GateStage.AWAY else events.Release(time.time())
         for pause in (*PAUSES, 0.0):
+            if text not in self._followed:
+                # A hold would have the cluster take a launch again that it was told to let go.
+                return
             # Each try has a token of its own: a cluster may have carried out an earlier one before it was due.
             order = Order(f"gate-{handle}-{time.time_ns()}-{next(self._count)}", handle, event)
             try:

@@ -17,7 +17,7 @@ from overspan.adapters.local.files import journals, launch_files
 from overspan.adapters.local.files.journals import Wake, read_news
 from overspan.adapters.local.files.launch_files import LaunchFiles
 from overspan.adapters.local.files.logs import read_log
-from overspan.adapters.local.launches import launches
+from overspan.adapters.local.launches import launches, observation
 from overspan.adapters.local.launches.launches import GrantFacts, LocalLaunch
 from overspan.adapters.local.launches.observation import Reports
 from overspan.adapters.local.queue.booking import Bookings
@@ -286,6 +286,25 @@ def test_what_ends_after_its_grant_is_told_although_something_was_told_before(pl
         del runs[place.handle]
         (report,) = await reports.collect({place.handle: told.cursor})
         assert report.events == (started,) and not reports.has_left(place.handle)
+
+    asyncio.run(story())
+
+
+def test_what_was_read_of_a_launch_that_waits_again_since_is_not_told(
+    place: LaunchFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        runs = {place.handle: record(place)}
+        reports = Reports(place.root, runs)
+        write(place.journal, {"format": 1}, event_to_document(LaunchLost(3.0, 0, "cancel")))
+
+        def read_late(*asked: Any) -> Any:
+            news = read_news(*asked)
+            runs[place.handle] = make_waiting(place)
+            return news
+
+        monkeypatch.setattr(observation, "read_news", read_late)
+        assert await reports.collect({place.handle: ""}) == []
 
     asyncio.run(story())
 
