@@ -425,7 +425,7 @@ class SlurmCluster:
         """When Slurm will end a running launch: by its own `--time`, else by its partition's default or MaxTime."""
         self._check_open()
         parsed = parse_any(handle)
-        natives = [part.native for part in parsed.parts] if isinstance(parsed, GroupHandle) else [parsed.native]
+        natives = [job.native for job in parsed.list_jobs()] if isinstance(parsed, GroupHandle) else [parsed.native]
         records = (await self._queries.queue(natives)).values()
         if any(each.state.base == "PENDING" or not each.start or not each.limit.known for each in records):
             # The start of one that waits is an estimate.

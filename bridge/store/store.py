@@ -37,8 +37,9 @@ from overspan.bridge.store.writer import Writer
 
 _FORGET_AT_ONCE = 200
 """Jobs that one transaction deletes."""
-_LOADED_AT_ONCE = 1000
-"""Jobs that are read in one part when the daemon starts."""
+_LOADED_AT_ONCE = 500
+"""Jobs that are read in one part when the daemon starts. Each is a variable of the statement, and SQLite before 3.32
+allows 999."""
 _DECODE_HERE = 20
 """Rows that are decoded on the event loop; more of them would delay other requests."""
 

@@ -38,7 +38,7 @@ def index_handles(handles: Iterable[str]) -> dict[tuple[int, int | None], str]:
             continue
         handle = parse_any(text)
         if isinstance(handle, GroupHandle):
-            found.update({(part.native, None): text for part in handle.parts})
+            found.update({(job.native, None): text for job in handle.list_jobs()})
         else:
             runs.append((handle.run, (handle.native, handle.index), text))
     for _, native, text in sorted(runs, key=lambda run: run[0]):

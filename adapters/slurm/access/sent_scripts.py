@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from overspan.adapters.abilities import KeptForm
 from overspan.adapters.slurm.commands.queries import Queries
-from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
+from overspan.adapters.slurm.groups.handles import GroupHandle
 from overspan.adapters.slurm.handles import parse_any
 from overspan.bridge.model.errors import OverspanError, Unreachable
 from overspan.bridge.model.slurm.words import INVALID_JOB
@@ -43,8 +43,9 @@ async def read_sent(queries: Queries, handle: str) -> KeptForm | None:
 def list_natives(handle: str) -> list[tuple[str, int]]:
     """The first native jobs of a launch; those that run one task of a group with that task."""
     found = parse_any(handle)
-    parts = found.parts if isinstance(found, GroupHandle) else (found,)
-    return [(part.task if isinstance(part, GroupPart) else "", part.native) for part in parts]
+    if isinstance(found, GroupHandle):
+        return [(part.task, part.native) for part in found.parts if not part.deferred]
+    return [("", found.native)]
 
 
 async def read_script(queries: Queries, native: int) -> KeptScript:

@@ -85,8 +85,8 @@ class GroupHandle:
     """One launch of a group. `grace` is the longest of its tasks in seconds, `folder` the run directory.
 
     `together` says that no task starts before all native jobs run. `patience` is how long the native job of a deferred
-    task may wait in the queue, in seconds. The token of a part is `token` with its task and
-    first attempt behind it; empty if the supervisor decides.
+    task may wait in the queue, in seconds, and `primaries` are the tasks whose work it does not interrupt. The token of
+    a part is `token` with its task and first attempt behind it; empty if the supervisor decides.
     """
 
     job: int
@@ -98,6 +98,7 @@ class GroupHandle:
     together: bool = False
     token: str = ""
     patience: int = 0
+    primaries: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return json.dumps({"format": FORMAT, **encode(self)}, separators=(",", ":"))
@@ -140,7 +141,9 @@ def make_group_handle(
     """The handle of a group's current launch."""
     grace = max(0, *(task.grace_period for task in job.spec.tasks))
     together = decider is Decider.DAEMON and job.spec.start is not Start.INDEPENDENT
-    return GroupHandle(job.id, job.launch, grace, folder, tuple(parts), decider, together, token, find_patience(job))
+    patience = find_patience(job)
+    primaries = tuple(task.name for task in job.lasting) if patience else ()
+    return GroupHandle(job.id, job.launch, grace, folder, tuple(parts), decider, together, token, patience, primaries)
 
 
 def join_natives(natives: Iterable[int]) -> str:
@@ -225,6 +228,10 @@ class PartCursor:
         """Whether the part has had a native job."""
         return bool(self.native)
 
+    def move(self, seconds: float) -> PartCursor:
+        """The same after this machine's clock was set by so many seconds."""
+        return replace(self, since=self.since + seconds) if self.since else self
+
 
 @dataclass(frozen=True)
 class GroupCursor:
@@ -257,6 +264,10 @@ class GroupCursor:
     @cached_property
     def _by_task(self) -> dict[str, PartCursor]:
         return {part.task: part for part in self.parts}
+
+    def move(self, seconds: float) -> GroupCursor:
+        """The same after this machine's clock was set by so many seconds."""
+        return replace(self, parts=tuple(part.move(seconds) for part in self.parts))
 
     def put(self, part: PartCursor) -> GroupCursor:
         """The same with a newer cursor of one part."""

@@ -86,4 +86,12 @@ def _own_end(
             if before is None:
                 return None
             start = max(start, before)
+    if task.name in waits:
+        # While a primary task runs, the one that waits takes nobody's time (`_judge_patience`).
+        for other in job.lasting:
+            if other.name not in waits and other.name not in chain:
+                before = _own_end(job, other, (*chain, task.name), waits)
+                if before is None:
+                    return None
+                start = max(start, before)
     return start + waits.get(task.name, 0) + time + task.grace_period

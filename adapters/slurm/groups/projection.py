@@ -361,8 +361,15 @@ def _judge_early(handle: GroupHandle, task: str, part_view: PartView) -> LaunchL
 def _judge_patience(handle: GroupHandle, observed: GroupView, cursor: GroupCursor) -> LaunchLost | None:
     """The loss of a launch whose deferred task has waited too long for nodes, while others hold theirs.
 
-    What is left of the group is submitted again, and then it asks for everything at once.
+    What is left of the group is submitted again, and then it asks for everything at once. Tasks that start
+    independently hold nothing for each other.
     """
+    if not handle.together:
+        return None
+    holders = [place for place in cursor.parts if not place.over and _has_nodes(observed, place.task)]
+    if not holders or any(place.open and place.task in handle.primaries for place in holders):
+        # Nobody holds nodes for nothing: what a primary task does is not given up for one that waits.
+        return None
     for part in handle.parts:
         place, part_view = cursor.part(part.task), observed.parts.get(part.task)
         if not part.deferred or place.over or part_view is None or part_view.list_lines(-1):
@@ -376,6 +383,12 @@ def _judge_patience(handle: GroupHandle, observed: GroupView, cursor: GroupCurso
         )
         return LaunchLost(view.asked, handle.launch, Cause.NEVER_STARTED.value, text)
     return None
+
+
+def _has_nodes(observed: GroupView, task: str) -> bool:
+    part_view = observed.parts.get(task)
+    view = None if part_view is None else part_view.view
+    return view is not None and view.outcome.phase is Phase.RUNNING
 
 
 def _project_part(part: GroupPart, part_view: PartView | None, place: PartCursor) -> tuple[PartCursor, list[Event]]:

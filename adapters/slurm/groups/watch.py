@@ -184,6 +184,8 @@ class Groups:
         """This machine's clock was set by so many seconds: what was noted keeps its age, deadlines move along."""
         for known in self._known.values():
             known.ordered_at += seconds
+            known.cursor = known.cursor.move(seconds)
+            known.fresh = {task: one.move(seconds) for task, one in known.fresh.items()}
             known.moved_at = {task: at + seconds for task, at in known.moved_at.items()}
             for task, deadline in known.kill_deadlines.items():
                 known.kill_deadlines[task] = deadline._replace(at=deadline.at + seconds)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tests.unit.adapters.slurm.records import record
 
+from overspan.adapters.contract import Decider
 from overspan.adapters.slurm.access.inventory import index_handles, list_natives, list_traces
 from overspan.adapters.slurm.groups.handles import GroupHandle, GroupPart
 from overspan.adapters.slurm.handles import Handle
@@ -31,6 +32,11 @@ def test_what_is_watched_has_its_handle_and_is_listed_when_it_has_ended() -> Non
     component = replace(record(61, "inst-11-0", "RUNNING", 0), het_job=60, het_offset=1)
     records = [record(42, "inst-7-0", "COMPLETED", 1), element, record(60, "inst-11-0", "RUNNING", 0), component]
     assert {trace.handle for trace in list_traces(records, natives)} == {str(SINGLE), str(ELEMENT), str(GROUP)}
+
+
+def test_a_deferred_task_that_was_not_submitted_is_no_native_job() -> None:
+    handle = GroupHandle(11, 0, 30, "/r/runs/x-11", (GroupPart(60, "a", 1), GroupPart(0, "b", 1)), Decider.DAEMON)
+    assert index_handles([str(handle)]) == {(60, None): str(handle)}
 
 
 def test_of_several_runs_of_a_native_job_the_latest_has_it() -> None:

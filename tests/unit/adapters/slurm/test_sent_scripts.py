@@ -60,6 +60,12 @@ def test_a_set_has_a_script_for_each_task() -> None:
     ]
 
 
+def test_a_deferred_task_has_no_script_before_its_turn() -> None:
+    handle = GroupHandle(1, 0, 30, "/h/runs/i-1", (GroupPart(7, "a", 1), GroupPart(0, "b", 1)), Decider.DAEMON, True)
+    found = ask(str(handle), {"7": Done(0, SCRIPT, b"")})
+    assert found is not None and found.text.splitlines()[0] == "# job 7, task a" and "task b" not in found.text
+
+
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_job_that_slurm_has_forgotten_has_none(code: int) -> None:
     words = b"job script retrieval failed: Invalid job id specified\n"

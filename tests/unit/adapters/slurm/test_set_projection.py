@@ -234,7 +234,8 @@ def test_the_grant_needs_no_native_job_of_a_deferred_task() -> None:
 def test_a_deferred_task_waits_for_nodes_as_long_as_the_others_have_time(waited: float, lost: bool) -> None:
     seen = view("PENDING")
     cursor = replace(RUNS, parts=(*RUNS.parts, PartCursor(103, "c", since=seen.asked - waited)))
-    told = project_group(DEFERRED, GroupView({"c": PartView(seen, page((), False, AFTER))}), cursor)
+    others = {task: PartView(view("RUNNING"), page((), False, AFTER)) for task in ("a", "b")}
+    told = project_group(DEFERRED, GroupView({**others, "c": PartView(seen, page((), False, AFTER))}), cursor)
     assert told.cursor.over is lost
     assert [(type(event), getattr(event, "cause", "")) for event in told.events] == [
         (LaunchLost, Cause.NEVER_STARTED.value)
