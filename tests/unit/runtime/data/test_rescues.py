@@ -15,6 +15,7 @@ import pytest
 
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data import rescue
+from overspan.bridge.runtime.data.cached_folder import list_files
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.rescue import RescuedData, rescue_job
 
@@ -231,14 +232,13 @@ def test_a_newer_folder_that_cannot_be_listed_holds_back_its_place_in_the_store(
     top = tmp_path / "inst-7"
     for launch, url in (("9", "run"), ("8", "run/sub"), ("7", "run"), ("6", "run2"), ("5", "")):
         leave_file(top / launch / "a", "other", f"s3://lab/{url}".rstrip("/"))
-    real = rescue.list_files
 
-    def list_files(path: str) -> Any:
+    def list_some(path: str) -> Any:
         if "/9/" in path:
             raise PermissionError(errno.EACCES, "denied", path)
-        return real(path)
+        return list_files(path)
 
-    monkeypatch.setattr(rescue, "list_files", list_files)
+    monkeypatch.setattr(rescue, "list_files", list_some)
     assert rescue_pods(tmp_path, monkeypatch, capsys)[0] == ["6"]
 
 
