@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.runtime.pool import mailbox_visit
-from overspan.bridge.runtime.pool.mailbox_visit import LANES, MOST_LETTERS, PROGRAM
+from overspan.bridge.runtime.pool.mailbox_visit import LANES, LARGEST_TOLD, MOST_BYTES, MOST_LETTERS, PROGRAM
 
 LOADER = """\
 import base64, json, sys, zlib
@@ -47,8 +47,8 @@ exec /bin/sh "$d/start" "$d"
 """What the job of such a worker runs: it waits until a visit has brought the program. What a process before it has
 left there must not be taken for its own words. `python` has the python3 that it finds after its set-up; empty for none.
 `ls` has NFS look anew; not every `sleep` knows parts of seconds."""
-MOST_REPORT = 64 << 20
-"""Bytes of what a visit tells: several times those of the requests that it may take along."""
+MOST_REPORT = LARGEST_TOLD + 8 * MOST_BYTES
+"""Bytes of what a visit tells: of its last request, and of those before it, whose letters may each become six."""
 NOTHING = base64.b64encode(zlib.compress(b'{"found":[],"wants":[],"left":[],"troubles":[]}')).decode()
 """What a visit tells that has found and left nothing."""
 
