@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from overspan.bridge.model.errors import Unreachable
 from overspan.bridge.runtime.pool import mailbox_visit
-from overspan.bridge.runtime.pool.mailbox_visit import LANES, MOST_LETTERS, PROGRAM
+from overspan.bridge.runtime.pool.mailbox_visit import LANES, LARGEST_TOLD, MOST_BYTES, MOST_LETTERS, PROGRAM
 
 LOADER = """\
 import base64, json, sys, zlib
@@ -33,22 +33,24 @@ print(base64.b64encode(zlib.compress(told)).decode(), flush=True)
 
 Its exit code is 127 where Python is too old, which is that of a shell without python3.
 """
-WORKER_START = """\
+NO_PYTHON = "none"
+"""What a worker's job writes in place of the path of its python3."""
+WORKER_START = f"""\
 umask 077
 d=$OVERSPAN_RUN_DIR/mailbox
 mkdir -p "$d" && rm -f "$d"/*.request "$d"/*.answer "$d/start" "$d/python" || exit 1
-command -v python3 >"$d/python.new"
-mv -f "$d/python.new" "$d/python" || exit 1
+python=$(command -v python3) || python={NO_PYTHON}
 while (ls "$d") >/dev/null 2>&1; [ ! -s "$d/start" ]; do
+  [ -s "$d/python" ] || {{ echo "$python" >"$d/python.new" && mv -f "$d/python.new" "$d/python"; }} 2>/dev/null
   sleep 0.2 2>/dev/null || sleep 1 || exit 1
 done
 exec /bin/sh "$d/start" "$d"
 """
 """What the job of such a worker runs: it waits until a visit has brought the program. What a process before it has
-left there must not be taken for its own words. `python` has the python3 that it finds after its set-up; empty for none.
-`ls` has NFS look anew; not every `sleep` knows parts of seconds."""
-MOST_REPORT = 64 << 20
-"""Bytes of what a visit tells: several times those of the requests that it may take along."""
+left there must not be taken for its own words. `python` has the python3 that it finds after its set-up; on a full disk
+it is written when there is room. `ls` has NFS look anew; not every `sleep` knows parts of seconds."""
+MOST_REPORT = LARGEST_TOLD + 8 * MOST_BYTES
+"""Bytes of what a visit tells: of its last request, and of those before it, whose letters may each become six."""
 NOTHING = base64.b64encode(zlib.compress(b'{"found":[],"wants":[],"left":[],"troubles":[]}')).decode()
 """What a visit tells that has found and left nothing."""
 

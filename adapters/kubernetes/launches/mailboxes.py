@@ -17,33 +17,37 @@ from overspan.adapters.kubernetes.api.executing import ExecCommand
 from overspan.adapters.kubernetes.launches.launches import Launches, parse_handle
 from overspan.adapters.kubernetes.manifests.scripts import RUN_DIR
 from overspan.adapters.kubernetes.observation.records import MAIN
-from overspan.adapters.mailboxes import LOADER, NOTHING
+from overspan.adapters.mailboxes import LOADER, NO_PYTHON, NOTHING
 from overspan.bridge.model.errors import Conflict, Unreachable
 from overspan.bridge.runtime.pool.mailbox import MAILBOX
+from overspan.bridge.runtime.pool.mailbox_visit import LARGEST
 
 _FOLDER = f"{RUN_DIR}/{MAILBOX}"
 _NO_PYTHON = "this image has no python3 (3.9 or newer), which a worker of a pool needs"
 _NOT_YET = 75
 _SHELL = f"""\
 d={_FOLDER} n=0
-while [ ! -e $d/python ] && [ ! -e $d/start ]; do
+while [ ! -s $d/python ] && [ ! -e $d/start ]; do
   n=$((n + 1))
-  [ $n -le 20 ] && {{ sleep 0.5 2>/dev/null || sleep 1; }} || exit {_NOT_YET}
+  [ $n -le 20 ] || {{ [ -d $d ] && break; exit {_NOT_YET}; }}
+  sleep 0.5 2>/dev/null || sleep 1 || exit {_NOT_YET}
 done
 python=python3
-[ ! -e $d/python ] || read -r python <$d/python
-[ -n "$python" ] && "$python" -I -S -c "$1"
-code=$?
-[ -n "$python" ] || code=127
-if [ $code = 127 ] && [ -e $d/python ]; then
+[ ! -s $d/python ] || read -r python <$d/python
+code=127
+[ "$python" = {NO_PYTHON} ] || {{ "$python" -I -S -c "$1"; code=$?; }}
+if [ $code = 127 ] && [ -s $d/python ]; then
   printf '%s\\n' 'echo "span: error: {_NO_PYTHON}" >&2; exit 127' >$d/none && mv -f $d/none $d/start
 fi
 exit $code
 """
 """Waits until the worker's set-up has ended, which may bring python3, and takes the one that the worker finds then.
 
-Where there is none, the worker's job says so in its log and ends, instead of waiting for its program."""
-_MOST_ANSWER = 64 << 20
+Where there is none, the worker's job says so in its log and ends, instead of waiting for its program. A folder where
+nothing names a python3 is that of a worker whose disk is full, or whose job has the words of an older version: the
+python3 of this command is tried, and nothing is concluded where there is none."""
+_MOST_ANSWER = 2 * LARGEST
+"""Letters of what a visit prints: its largest request, compressed and in base64, and those before it."""
 T = TypeVar("T")
 
 

@@ -44,18 +44,31 @@ class RescuedData(NamedTuple):
     newer: tuple[str, ...] = ()
 
 
+class HeldFolder(NamedTuple):
+    """A folder that could not be sent, and the objects that its unsent files would be; None where they are unknown."""
+
+    folder: MountFolder
+    keys: Optional[frozenset[str]]
+
+
 def rescue_job(root: str, job: int, stores: Mapping[str, StoreAccess]) -> Optional[RescuedData]:
     """Send all that a job has left in folders that it wrote to; None where there are none.
 
     Raises ObjectStoreError and OSError, after all other folders were sent.
     """
-    return _rescue_at(root, job, stores, {})
+    return _rescue_at(root, job, stores, {}, ())
 
 
 def _rescue_at(
-    root: str, job: int, stores: Mapping[str, StoreAccess], silent: dict[str, ObjectStoreError]
+    root: str,
+    job: int,
+    stores: Mapping[str, StoreAccess],
+    silent: dict[str, ObjectStoreError],
+    held: Sequence[HeldFolder],
 ) -> Optional[RescuedData]:
-    """As `rescue_job`. `silent` has the stores that did not answer: they are not waited for again."""
+    """As `rescue_job`. `silent` has the stores that did not answer: they are not waited for again. `held` has newer
+    folders that could not be sent: older versions of their files wait for them.
+    """
     if not _list_written(root, job):
         return None
     sent: list[RescuedData] = []
@@ -66,6 +79,7 @@ def _rescue_at(
             try:
                 if folder.mount.store in silent:
                     raise silent[folder.mount.store]
+                _check_newer(folder, held)
                 sent.append(_send(folder, stores))
             except (ObjectStoreError, OSError) as error:
                 failures.append(error)
@@ -75,6 +89,45 @@ def _rescue_at(
         raise failures[0]
     remove_if_empty(root, job)
     return add_rescued(sent)
+
+
+def _check_newer(folder: MountFolder, held: Sequence[HeldFolder]) -> None:
+    """Raise OSError where a newer folder has a version of a file that would be sent.
+
+    The store's would be newer than that one then, which would stay. All of the folder waits, since a marker in it may
+    speak of that file.
+    """
+    # What cannot be listed is said when it is sent.
+    keys = _list_unsent_keys(folder) or frozenset()
+    for newer in held:
+        other = newer.folder
+        if (other.mount.store, other.url.bucket) != (folder.mount.store, folder.url.bucket):
+            continue
+        prefixes = [_name_prefix(each) for each in (folder, other)]
+        unknown = newer.keys is None and (prefixes[0].startswith(prefixes[1]) or prefixes[1].startswith(prefixes[0]))
+        if unknown or keys & (newer.keys or frozenset()):
+            text = f"{other.path} may have newer versions of its files, and could not be sent"
+            raise OSError(errno.EAGAIN, text, folder.files)
+
+
+def _hold(root: str, job: int) -> list[HeldFolder]:
+    """What is left of a job in a folder that could not be sent."""
+    return [HeldFolder(folder, _list_unsent_keys(folder)) for folder in _list_written(root, job)]
+
+
+def _list_unsent_keys(folder: MountFolder) -> Optional[frozenset[str]]:
+    """The objects that its unsent files would be; None where they cannot be listed."""
+    state, prefix = folder.open_state(), _name_prefix(folder)
+    try:
+        return frozenset(
+            f"{prefix}{name}" for name, file in list_files(folder.files) if not state.is_synced(name, *file)
+        )
+    except OSError:
+        return None
+
+
+def _name_prefix(folder: MountFolder) -> str:
+    return f"{folder.url.key}/" if folder.url.key else ""
 
 
 def _list_written(root: str, job: int) -> list[MountFolder]:
@@ -178,7 +231,7 @@ def rescue_folder(folder: MountFolder, store: ObjectStore) -> RescuedData:
     the files on the node. Raises ObjectStoreError and OSError.
     """
     state = folder.open_state()
-    prefix = f"{folder.url.key}/" if folder.url.key else ""
+    prefix = _name_prefix(folder)
     there = {stored.key[len(prefix) :]: stored for stored in store.list_objects(prefix)}
     with open_threads() as senders:
         cached = CachedFolder(folder.files, store, folder.url.key, state, senders, folder.mount.markers)
@@ -267,16 +320,18 @@ def main(words: Sequence[str]) -> int:
     found: list[RescuedData] = []
     failures: list[Exception] = []
     silent: dict[str, ObjectStoreError] = {}
+    held: list[HeldFolder] = []
     for each in roots:
-        # One that fails, such as a pod's that another rescue sends, keeps no other.
+        # One that fails, such as a pod's that another rescue sends, keeps only older versions of its files.
         try:
-            sent = _rescue_at(each, int(job), stores, silent)
+            sent = _rescue_at(each, int(job), stores, silent, held)
             if sent is not None:
                 found.append(sent)
             if pattern and not _list_written(each, int(job)):
                 remove_pod_folder(each)
         except (ObjectStoreError, OSError) as error:
             failures.append(error)
+            held += _hold(each, int(job))
     if failures:
         first = failures[0]
         trouble = first.trouble.value if isinstance(first, ObjectStoreError) else ""

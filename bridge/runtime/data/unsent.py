@@ -130,7 +130,7 @@ def _remove_tree(path: str) -> None:
 def look(verb: str, places: Iterable[UnsentPlace]) -> UnsentListing:
     """Tell (`ls`) or remove (`rm`) what jobs have left in the folders that match their patterns.
 
-    A job without data and without its run directory is an error: its file system may not be mounted.
+    A job without data and without its run directory is an error: its file system may not be mounted, or is purged.
     """
     found: list[UnsentData] = []
     errors: dict[int, str] = {}
@@ -139,7 +139,10 @@ def look(verb: str, places: Iterable[UnsentPlace]) -> UnsentListing:
         found += listing.found
         errors.update(listing.errors)
         if place.run and not listing.found and not listing.errors and not os.path.isdir(place.run):
-            errors[place.job] = f"its run directory {place.run} is not there; is its file system mounted?"
+            errors[place.job] = (
+                f"its run directory {place.run} is not there; is its file system mounted? "
+                "(a site that purges it looks the same)"
+            )
     return UnsentListing(tuple(found), tuple(errors.items()))
 
 

@@ -6,6 +6,7 @@ taken again, and the daemon knows by its name whether it has it.
 """
 
 import base64
+import errno
 import json
 import os
 import stat
@@ -16,8 +17,12 @@ LANES = ("ask", "tell", "output")
 PROGRAM, START = "worker.pyz", "start"
 MOST_BYTES = 8 << 20
 """Bytes of requests that one visit takes along; the rest is for the next one."""
-LARGEST = 8 << 20
-"""Bytes of a request; a longer one is none. By HTTP the daemon reads as much."""
+LARGEST = 64 << 20
+"""Bytes of a request; a longer one is told as trouble. Workers write less than 8 MiB, but those of older versions all
+that they could not tell before."""
+LARGEST_TOLD = 2 * LARGEST
+"""Bytes of a request in the answer of a visit, where quotes and backslashes count twice, and other letters up to six
+times."""
 LEAVE, READ = "leave", "read"
 """What of a visit met trouble: to leave answers or the program, or to read requests."""
 LOOK_SECONDS = 0.05
@@ -80,15 +85,28 @@ def _look(key: str, box: "dict[str, Any]", order: "dict[str, Any]", told: "dict[
                 told["wants"].append(key)
             part = READ
         for lane in LANES:
-            found = _read_request(folder, lane, box["seen"].get(lane)) if taken < most else None
-            if found is not None:
-                told["found"].append({"key": key, "lane": lane, **found})
-                taken += len(found["body"])
+            if taken < most:
+                taken += _take_request(folder, lane, key, box, told)
     except OSError as error:
         _complain(told, key, part, box, error)
     finally:
         os.close(folder)
     return taken
+
+
+def _take_request(folder: int, lane: str, key: str, box: "dict[str, Any]", told: "dict[str, Any]") -> int:
+    """Take along the request of a lane that is new: how many bytes. One that is too long keeps no other lane's."""
+    try:
+        found = _read_request(folder, lane, box["seen"].get(lane))
+    except OSError as error:
+        if error.errno != errno.EFBIG:
+            raise
+        _complain(told, key, READ, box, error)
+        return 0
+    if found is None:
+        return 0
+    told["found"].append({"key": key, "lane": lane, **found})
+    return len(found["body"])
 
 
 def _deliver(box: "dict[str, Any]") -> None:
@@ -149,8 +167,10 @@ def _read_request(folder: int, lane: str, seen: Optional[str]) -> "Optional[dict
         return None
     with open(fd, "rb") as file:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid() or status.st_size > LARGEST:
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.geteuid():
             return None
+        if status.st_size > LARGEST:
+            raise OSError(errno.EFBIG, _describe_size(lane, status.st_size))
         try:
             head = json.loads(file.readline(_HEAD))
             own, path, size = str(head["id"]), str(head["path"]), int(head["size"])
@@ -161,7 +181,15 @@ def _read_request(folder: int, lane: str, seen: Optional[str]) -> "Optional[dict
         except (ValueError, LookupError, TypeError):
             # Written half, or by somebody else; the worker leaves another one.
             return None
-    return {"id": own, "path": path, "body": text} if len(body) == size else None
+    if len(body) != size:
+        return None
+    if len(json.dumps(text)) > LARGEST_TOLD:
+        raise OSError(errno.EFBIG, _describe_size(lane, len(body)))
+    return {"id": own, "path": path, "body": text}
+
+
+def _describe_size(lane: str, size: int) -> str:
+    return f"{lane}.request has {size} bytes, which is too much to take along: at most {LARGEST} are"
 
 
 def _replace(folder: int, name: str, data: bytes) -> None:

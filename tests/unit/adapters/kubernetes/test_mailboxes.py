@@ -75,14 +75,53 @@ def test_a_python_that_the_set_up_brings_is_used_where_the_worker_finds_it(tmp_p
     assert not (tmp_path / "mailbox" / "start").exists()
 
 
-def test_a_pod_whose_set_up_goes_on_is_not_judged(tmp_path: Path, path: str) -> None:
-    for name in ("sleep", "mailbox"):
-        (tmp_path / name).mkdir()
+@pytest.fixture
+def quick(path: str) -> str:
+    """The same path, with a `sleep` that does not."""
     os.unlink(f"{path}/sleep")
-    write_python(tmp_path / "sleep", "")
-    (tmp_path / "sleep" / "python3").rename(f"{path}/sleep")
-    assert visit(tmp_path, path) == mailboxes._NOT_YET
-    assert not (tmp_path / "mailbox" / "start").exists()
+    Path(f"{path}/sleep").write_text("#!/bin/sh\n")
+    Path(f"{path}/sleep").chmod(0o755)
+    return path
+
+
+def test_a_pod_whose_set_up_goes_on_is_not_judged(tmp_path: Path, quick: str) -> None:
+    """It makes no folder before its set-up has ended."""
+    write_python(Path(quick), f"echo $2 >{tmp_path}/used")
+    assert visit(tmp_path, quick) == mailboxes._NOT_YET
+    assert not (tmp_path / "used").exists()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_worker_that_names_no_python_is_visited_by_that_of_the_image(tmp_path: Path, quick: str, full: bool) -> None:
+    """The words of an older version do not; on a full disk the name may be cut."""
+    (tmp_path / "mailbox").mkdir()
+    if full:
+        (tmp_path / "mailbox" / "python").touch()
+    assert visit(tmp_path, quick) == 127
+    assert not (tmp_path / "mailbox" / "start").exists(), "nobody has said that there is none"
+    write_python(Path(quick), f"echo $2 >{tmp_path}/used")
+    assert visit(tmp_path, quick) == 0
+    assert (tmp_path / "used").read_text() == "-S\n"
+
+
+def test_on_a_full_disk_a_worker_names_its_python_when_there_is_room(
+    tmp_path: Path, path: str, wait_until: WaitUntil
+) -> None:
+    """Nor is an empty name left there, which would say nothing."""
+    write_python(Path(path), "exit 0")
+    folder = tmp_path / "mailbox"
+    folder.mkdir()
+    (folder / "python.new").symlink_to("/dev/full")
+    # It sleeps after it has tried.
+    os.unlink(f"{path}/sleep")
+    Path(f"{path}/sleep").write_text(f"#!/bin/sh\n: >{folder}/tried\nexec {shutil.which('sleep')} 0.05\n")
+    Path(f"{path}/sleep").chmod(0o755)
+    with start_worker(tmp_path, path) as worker:
+        wait_until(lambda: (folder / "tried").exists())
+        assert worker.poll() is None and not (folder / "python").exists()
+        (folder / "python.new").unlink()
+        wait_until(lambda: (folder / "python").exists())
+        assert (folder / "python").read_text() == f"{path}/python3\n"
 
 
 def test_a_visit_that_fails_otherwise_leaves_the_job_waiting(tmp_path: Path, path: str) -> None:

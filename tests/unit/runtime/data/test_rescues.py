@@ -15,6 +15,7 @@ import pytest
 
 from overspan.bridge.model.storage import StoreAccess
 from overspan.bridge.runtime.data import rescue
+from overspan.bridge.runtime.data.cached_folder import list_files
 from overspan.bridge.runtime.data.object_store import ObjectStoreError, StoreTrouble
 from overspan.bridge.runtime.data.rescue import RescuedData, rescue_job
 
@@ -171,6 +172,74 @@ def test_a_pod_s_folder_that_fails_keeps_no_other(
         and "(1 of 3 folders could not be sent)" in answer["error"]
     )
     assert os.listdir(tmp_path / "inst-7") == ["3"]
+
+
+def rescue_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[list[str], str]:
+    """Rescue the folders of pods, of which those of launch 9 fail: which launches were sent, and the error."""
+    sent: list[str] = []
+
+    def send(folder: Any, store: object) -> RescuedData:
+        launch = os.path.relpath(folder.path, tmp_path / "inst-7").partition("/")[0]
+        if launch == "9":
+            raise OSError(errno.EAGAIN, "2 files change while they are sent", folder.files)
+        sent.append(launch)
+        folder.remove()
+        return RescuedData(1, 2)
+
+    monkeypatch.setattr(rescue, "rescue_folder", send)
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"s3": {"name": "s3", "endpoint": "http://a"}}) + "\n"))
+    assert rescue.main([str(tmp_path), "7", "inst-7/*/*"]) == 1
+    return sent, json.loads(capsys.readouterr().out)["error"]
+
+
+def leave_file(root: Path, name: str, url: str = "s3://lab/run") -> Path:
+    """A folder of job 7 with one file that was not sent."""
+    folder = leave(root)
+    facts = json.loads((folder / "mount.json").read_text())
+    (folder / "mount.json").write_text(json.dumps({**facts, "url": url}))
+    (folder / "files" / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / "files" / name).write_text("x")
+    return folder
+
+
+def test_an_older_version_waits_for_a_newer_folder_that_could_not_be_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = tmp_path / "inst-7"
+    leave_file(top / "9/a", "sub/last")
+    leave_file(top / "8/a", "sub/other")
+    leave_file(top / "7/a", "last", "s3://lab/run/sub")
+    leave_file(top / "6/a", "sub/last", "s3://lab/run2")
+    # What is held back holds what is older still.
+    leave_file(top / "5/a", "sub/last")
+    (leave_file(top / "5/b", "sub/last") / "files/more").write_text("x")
+    leave_file(top / "4/a", "more")
+    # What the store has as it is would not be sent.
+    folder = leave_file(top / "3/a", "sub/last")
+    status = (folder / "files/sub/last").stat()
+    (folder / "synced.jsonl").write_text(json.dumps(["sub/last", status.st_size, status.st_mtime_ns, "e"]) + "\n")
+    sent, error = rescue_pods(tmp_path, monkeypatch, capsys)
+    assert sent == ["8", "6", "3"]
+    assert "2 files change while they are sent" in error and "(5 of 8 folders could not be sent)" in error
+    assert sorted(os.listdir(top)) == ["4", "5", "7", "9"]
+
+
+def test_a_newer_folder_that_cannot_be_listed_holds_back_its_place_in_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    top = tmp_path / "inst-7"
+    for launch, url in (("9", "run"), ("8", "run/sub"), ("7", "run"), ("6", "run2"), ("5", "")):
+        leave_file(top / launch / "a", "other", f"s3://lab/{url}".rstrip("/"))
+
+    def list_some(path: str) -> Any:
+        if "/9/" in path:
+            raise PermissionError(errno.EACCES, "denied", path)
+        return list_files(path)
+
+    monkeypatch.setattr(rescue, "list_files", list_some)
+    assert rescue_pods(tmp_path, monkeypatch, capsys)[0] == ["6"]
 
 
 def test_a_store_that_does_not_answer_is_waited_for_once_and_keeps_no_other_store(

@@ -7,12 +7,14 @@ import json
 import os
 import shutil
 import threading
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.waiting import WaitUntil
 
+from overspan.adapters.mailboxes import read_report
 from overspan.bridge.runtime.pool import mailbox, mailbox_visit
 from overspan.bridge.runtime.pool.connection import Dismissed, WorkerConnection
 from overspan.bridge.runtime.pool.mailbox import FolderWatch, MailboxAddress, MailboxConnection
@@ -227,6 +229,34 @@ def test_a_visit_takes_no_more_than_it_may(tmp_path: Path, monkeypatch: pytest.M
         }
     )
     assert [each["id"] for each in rest["found"]] == ["a.2"]
+
+
+def test_what_a_worker_of_an_older_version_could_not_tell_for_long_is_taken(folder: Path) -> None:
+    """It does not split its journals. What a visit tells of them can be read."""
+    body = json.dumps({**MESSAGE, "journals": {"h": {"offset": 0, "text": '{"a":"\\n"}\n' * (2 << 20)}}})
+    head = {"id": "a.1", "path": "/v1/pool/exchange", "size": len(body)}
+    (folder / "tell.request").write_text(f"{json.dumps(head)}\n{body}")
+    assert (folder / "tell.request").stat().st_size > 32 << 20
+    told = look(folder)
+    assert told["found"][0]["body"] == body and not told["troubles"]
+    line = base64.b64encode(zlib.compress(json.dumps(told).encode(), 1)).decode()
+    assert read_report(line).found[0].body == body
+
+
+def test_a_request_that_is_too_long_is_told_and_keeps_no_other(folder: Path) -> None:
+    with open(folder / "ask.request", "wb") as file:
+        file.truncate(mailbox_visit.LARGEST + 1)
+    (folder / "tell.request").write_text('{"id":"b.1","path":"/p","size":2}\n{}')
+    told = look(folder)
+    assert [each["id"] for each in told["found"]] == ["b.1"]
+    assert f"ask.request has {mailbox_visit.LARGEST + 1} bytes" in list_troubles(told)["0", "read"]
+
+
+def test_a_request_that_would_be_told_too_long_is_not_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox_visit, "LARGEST_TOLD", 100)
+    for size in (16, 17):
+        (folder / "ask.request").write_text(f'{{"id":"b.1","path":"/p","size":{size}}}\n' + "\1" * size)
+        assert [bool(each) for each in look(folder).values()] == [size == 16, False, True, size == 17]
 
 
 @pytest.mark.parametrize("whole", [True, False])
