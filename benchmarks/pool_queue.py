@@ -40,7 +40,7 @@ def pool_queue() -> list[Row]:
         before = processor_seconds([daemon])
         time.sleep(IDLE_SECONDS)
         used = (processor_seconds([daemon]) - before) / IDLE_SECONDS * 100
-        rows.append(Row("the daemon then: processor", used, Bar(size=20), "% of a core"))
+        rows.append(Row("the daemon then: processor", used, Bar(starts=14), "% of a core"))
         # To cancel them all would take longer than the rest.
         span.abandoned = True
         for process in span.processes():

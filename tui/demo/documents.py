@@ -297,6 +297,7 @@ def _describe_task(job: DemoJob, offset: int) -> dict[str, Any]:
         "stderr": error,
         "termination_delay": 0,
         "grace_period": 30,
+        "storage": [],
         "attempts": [_describe_run(job, each, wish, each is run) for each in task.attempts],
     }
 

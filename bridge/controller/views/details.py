@@ -174,7 +174,8 @@ def _describe_storage(spec: TaskSpec, attempt: Attempt | None, places: dict[int,
         mode = (MountMode.MOUNT if mount.read_through else mount.mode).value
         for words, names in (groups or {"": []}).items():
             state, _, why = words.partition(": ")
-            row = {"target": mount.target, "url": mount.url, "mode": mode}
+            # The query of a web address may be a signature.
+            row = {"target": mount.target, "url": mount.url.partition("?")[0], "mode": mode}
             rows.append({**row, "state": state, "why": why, "nodes": list(dict.fromkeys(filter(None, names)))})
     return rows
 

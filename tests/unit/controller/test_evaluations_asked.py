@@ -17,8 +17,10 @@ from tests.unit.controller.evaluation_scenes import (
     write_group,
 )
 from tests.unit.controller.fakes import Bench
+from tests.unit.controller.fakes import play as play_live
 
 from overspan.bridge.cli.jobs import evals
+from overspan.bridge.controller.submission import parsing
 from overspan.bridge.model import events
 from overspan.bridge.model.checkpoints.listings import FoundCheckpoint, FoundFile
 from overspan.bridge.readers.submission import JOB_FILE, Submission
@@ -123,14 +125,18 @@ def test_where_a_quiet_period_is_taken_completeness_is_said_to_be_a_guess() -> N
 
 
 def test_a_plan_says_that_a_quiet_period_is_a_guess_and_nothing_where_a_marker_decides() -> None:
-    async def scene(bench: Bench, cluster: TrainingCluster) -> None:
+    def prepare(bench: Bench) -> None:
+        bench.reader = parsing.read
+
+    async def scene(bench: Bench) -> None:
         watch = {key: value for key, value in WATCH.items() if key != "ready"}
         for text, guesses in ((write_group().replace(json.dumps(WATCH), json.dumps(watch)), 1), (write_group(), 0)):
             asked = Submission(JOB_FILE, text, "job.yaml", directory="/w", user="me")
             _, notes = await bench.controller.submitter.plan(asked)
             assert len([note for note in notes if "30 s without a change count, which is a guess" in note]) == guesses
 
-    play(scene)
+    # A plan is made in a thread, for which a clock that jumps does not wait.
+    play_live(scene, TrainingCluster(), prepare)
 
 
 @pytest.mark.parametrize("guess", [True, False])

@@ -174,7 +174,7 @@ def test_such_stories_have_workers_that_come_and_go() -> None:
     """The counts above mean something: members ran, ended by themselves, and were ended."""
     drawn = list[TrainerStory]()
 
-    @settings(max_examples=8, deadline=None, derandomize=True, database=None)
+    @settings(max_examples=16, deadline=None, derandomize=True, database=None)
     @given(ELASTIC_GROUPS, st.integers(0, 2**32))
     def play(spec: JobSpec, seed: int) -> None:
         drawn.append(TrainerStory(spec, seed))
